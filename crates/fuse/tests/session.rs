@@ -7,7 +7,7 @@ mod free;
 use std::{
     fs,
     io::{self, Read},
-    os::fd::AsRawFd,
+    os::{fd::AsRawFd, unix::fs::FileExt},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -20,7 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use fuse::mount::fusermount;
-use fuse::protocol::reply::{Attr, AttributesOut, EntryOut, OpenOut};
+use fuse::protocol::reply::{Attr, AttributesOut, EntryOut, OpenOut, WriteOut};
 use fuse::protocol::{Incoming, Operation};
 use fuse::session::{
     Answer, EntryBytes, Handler, Responder, RingChoice, Session, SessionError, SessionOptions, Transport,
@@ -39,6 +39,8 @@ const TEXT: &[u8] = b"hello, kernel\n";
 const FILE_NODE: u64 = 2;
 /// Whether the kernel offers FUSE over io_uring; absent before Linux 6.14.
 const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+/// Pages of a request at most; absent before Linux 6.13.
+const PAGES_LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
 
 /// A root directory with one file `hello`. Looking up `panic` panics; looking up `slow...` waits
 /// until it is released.
@@ -47,6 +49,8 @@ struct Toy {
     released: Semaphore,
     /// Answers that came too late.
     late: AtomicUsize,
+    /// Bytes of each READ and WRITE.
+    transfers: Mutex<Vec<u32>>,
 }
 
 fn attributes(node: u64) -> Attr {
@@ -58,7 +62,7 @@ impl Handler for Toy {
     fn handle(
         self: Arc<Self>,
         incoming: Incoming<'_>,
-        _data: Bytes,
+        data: Bytes,
         responder: Responder,
     ) -> Option<BoxFuture<'static, ()>> {
         let node = incoming.header.node;
@@ -88,10 +92,17 @@ impl Handler for Toy {
             Operation::Lookup { .. } => responder.send(Err(FsError::NotFound)),
             Operation::Open(_) => responder.send(Ok(Answer::of(&OpenOut { flags: 1, ..OpenOut::default() }))),
             Operation::Read(read) => {
+                self.transfers.lock().unwrap().push(read.size);
                 let from = (read.offset as usize).min(TEXT.len());
                 let (first, second) = TEXT[from..].split_at((TEXT.len() - from) / 2);
                 let pieces = vec![Bytes::from_static(first), Bytes::from_static(second)];
                 responder.send(Ok(Answer { pieces, ..Answer::default() }));
+            }
+            Operation::Write { write, .. } => {
+                assert_eq!(data.len(), write.size as usize);
+                assert!(data.iter().all(|byte| *byte == 7));
+                self.transfers.lock().unwrap().push(write.size);
+                responder.send(Ok(Answer::of(&WriteOut { size: write.size, padding: 0 })));
             }
             Operation::Forget(_) | Operation::BatchForget { .. } | Operation::Interrupt(_) => responder.forget(),
             Operation::Statx(_) => responder.refuse(Errno::NO_SUCH_OPERATION),
@@ -119,7 +130,12 @@ impl Fixture {
     }
 
     fn over(io_uring: RingChoice) -> Self {
-        let toy = Toy { waiting: Semaphore::new(0), released: Semaphore::new(0), late: AtomicUsize::new(0) };
+        let toy = Toy {
+            waiting: Semaphore::new(0),
+            released: Semaphore::new(0),
+            late: AtomicUsize::new(0),
+            transfers: Mutex::default(),
+        };
         let (cores, directory) = (Cores::start(2).unwrap(), tempfile::tempdir().unwrap());
         Self { toy: Arc::new(toy), cores, directory, io_uring }
     }
@@ -159,6 +175,15 @@ fn while_offered<T>(mount: impl FnOnce() -> T) -> T {
     fs::write(ENABLE_URING, "Y").unwrap();
     let mounted = mount();
     fs::write(ENABLE_URING, before.trim()).unwrap();
+    mounted
+}
+
+/// Mounts while the kernel allows requests of so many pages. It looks at this at the mount only.
+fn while_allowed<T>(pages: u32, mount: impl FnOnce() -> T) -> T {
+    let before = fs::read_to_string(PAGES_LIMIT).unwrap();
+    fs::write(PAGES_LIMIT, pages.to_string()).unwrap();
+    let mounted = mount();
+    fs::write(PAGES_LIMIT, before.trim()).unwrap();
     mounted
 }
 
@@ -339,6 +364,29 @@ fn check_pending(fixture: Fixture) {
     mount.unmount().unwrap();
 }
 
+#[test]
+fn requests_are_as_large_as_the_host_allows() {
+    if Path::new(PAGES_LIMIT).exists() {
+        over_each(check_large_requests);
+    }
+}
+
+fn check_large_requests(fixture: Fixture) {
+    const PAGES: u32 = 768;
+    let mount = while_allowed(PAGES, || fixture.mount().unwrap());
+    let file = fs::File::options().read(true).write(true).open(fixture.path("hello")).unwrap();
+    // The kernel counts the pages of the program's memory.
+    let mut memory = vec![7; (4 << 20) + 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    let data = &mut memory[start..start + (4 << 20)];
+    assert_eq!(file.write_at(data, 0).unwrap(), data.len());
+    assert_eq!(file.read_at(data, 0).unwrap(), TEXT.len());
+    drop(file);
+    mount.unmount().unwrap();
+    let most = PAGES * 4096;
+    assert_eq!(*fixture.toy.transfers.lock().unwrap(), [most, (4 << 20) - most, most]);
+}
+
 /// The way of users who are not root, taken by root: whether others may open `/dev/fuse` depends on
 /// the host.
 #[test]
@@ -347,7 +395,7 @@ fn the_helper_mounts_and_unmounts() {
     let point = fixture.directory.path();
     let options = format!("fsname={},subtype=stria", fusermount::escape("a:1,b:2:/test"));
     let device = fusermount::mount(point, &options).unwrap();
-    let how = session_options(RingChoice::Auto, EntryBytes::default());
+    let how = session_options(RingChoice::Auto, EntryBytes::of_each(DATA_BYTES));
     let session = Session::start(device, how, fixture.toy.clone(), fixture.cores.clone()).unwrap();
     let entry = mount_table::find(point).unwrap().unwrap();
     assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", "a:1,b:2:/test"));
@@ -363,9 +411,11 @@ fn the_helper_mounts_and_unmounts() {
 }
 
 fn session_options(io_uring: RingChoice, entry_bytes: EntryBytes) -> SessionOptions {
-    SessionOptions { threads: 2, features: 0, io_uring, entry_bytes }
+    SessionOptions { threads: 2, features: 0, io_uring, data_bytes: DATA_BYTES, entry_bytes }
 }
 
+/// Bytes of data of a request at most.
+const DATA_BYTES: usize = 1 << 20;
 /// Less payload than the kernel demands of an entry of io_uring: it refuses the registration.
 const TOO_FEW_BYTES: usize = 4096;
 
@@ -389,7 +439,7 @@ fn without_a_first_entry_requests_come_over_the_device() {
     if !Path::new(ENABLE_URING).exists() {
         return;
     }
-    let refused = EntryBytes { first: TOO_FEW_BYTES, ..EntryBytes::default() };
+    let refused = EntryBytes { first: TOO_FEW_BYTES, ..EntryBytes::of_each(DATA_BYTES) };
     let fixture = Fixture::over(RingChoice::Auto);
     let session = while_offered(|| start_over_io_uring(&fixture, refused).unwrap());
     assert_eq!(session.transport(), Transport::Device);
@@ -407,7 +457,7 @@ fn start_with_refused_entries(fixture: &Fixture) -> (Session, u64) {
     const FURTHER: u64 = 511;
     let processors = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     let queues = processors.trim().rsplit(['-', ',']).next().unwrap().parse::<u64>().unwrap() + 1;
-    let refused = EntryBytes { further: TOO_FEW_BYTES, ..EntryBytes::default() };
+    let refused = EntryBytes { further: TOO_FEW_BYTES, ..EntryBytes::of_each(DATA_BYTES) };
     let session = start_over_io_uring(fixture, refused).unwrap();
     assert_eq!(session.transport(), Transport::IoUring);
     let deadline = Instant::now() + Duration::from_secs(20);

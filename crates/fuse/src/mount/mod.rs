@@ -30,10 +30,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::sync::watch;
 
 use crate::protocol::flags::init::POSIX_ACL;
-use crate::session::buffer::DATA_BYTES_MAX;
 use crate::session::device::Device;
 use crate::session::init::READ_AHEAD_BYTES;
-use crate::session::{EntryBytes, Handler, Session, SessionError, SessionOptions, Transport};
+use crate::session::{EntryBytes, Handler, Session, SessionError, SessionOptions, Transport, transfer_size};
 use crate::{Adapter, KernelCache};
 pub use options::{MountOptions, MountSource, ParseError};
 use writability::Writability;
@@ -125,11 +124,12 @@ impl Mount {
         cores: Cores,
     ) -> Result<Mount, MountError> {
         let point = prepare(point)?;
-        let device = attach(source, &point, options)?;
+        let data_bytes = transfer_size::of_host();
+        let device = attach(source, &point, data_bytes, options)?;
         let threads = options.threads.unwrap_or_else(|| cores.count());
         let features = if options.default_permissions { POSIX_ACL } else { 0 };
-        let options =
-            SessionOptions { threads, features, io_uring: options.io_uring, entry_bytes: EntryBytes::default() };
+        let (io_uring, entry_bytes) = (options.io_uring, EntryBytes::of_each(data_bytes));
+        let options = SessionOptions { threads, features, io_uring, data_bytes, entry_bytes };
         let session = Session::start(device, options, handler, cores).inspect_err(|_| drop(detach(&point, true)))?;
         let entry = mount_table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
         let device_number = entry.map(|entry| entry.device).unwrap_or_default();
@@ -291,22 +291,22 @@ fn prepare(point: &Path) -> Result<PathBuf, MountError> {
     Ok(point)
 }
 
-/// Mounts; returns the device to be served.
-fn attach(source: &str, point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+/// Mounts, for requests with up to `data_bytes`; returns the device to be served.
+fn attach(source: &str, point: &Path, data_bytes: usize, options: &MountOptions) -> Result<Device, MountError> {
     if rustix::process::geteuid().is_root() {
-        attach_as_root(source, point, options)
+        attach_as_root(source, point, data_bytes, options)
     } else {
-        attach_through_helper(source, point, options)
+        attach_through_helper(source, point, data_bytes, options)
     }
 }
 
-fn attach_as_root(source: &str, point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+fn attach_as_root(source: &str, point: &Path, data_bytes: usize, options: &MountOptions) -> Result<Device, MountError> {
     let device = Device::open().map_err(MountError::NoDevice)?;
     let mode = std::fs::metadata(point).map_err(|error| MountError::system("examine", point, error))?.mode();
     let allow_other = if options.allow_other.unwrap_or(true) { ",allow_other" } else { "" };
     let default_permissions = if options.default_permissions { ",default_permissions" } else { "" };
     let data = format!(
-        "fd={},rootmode={:o},user_id=0,group_id=0,max_read={DATA_BYTES_MAX}{allow_other}{default_permissions}",
+        "fd={},rootmode={:o},user_id=0,group_id=0,max_read={data_bytes}{allow_other}{default_permissions}",
         device.descriptor(),
         mode & libc::S_IFMT,
     );
@@ -316,9 +316,14 @@ fn attach_as_root(source: &str, point: &Path, options: &MountOptions) -> Result<
     Ok(device)
 }
 
-fn attach_through_helper(source: &str, point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+fn attach_through_helper(
+    source: &str,
+    point: &Path,
+    data_bytes: usize,
+    options: &MountOptions,
+) -> Result<Device, MountError> {
     let source = fusermount::escape(source);
-    let mut text = format!("fsname={source},subtype=stria,max_read={DATA_BYTES_MAX}");
+    let mut text = format!("fsname={source},subtype=stria,max_read={data_bytes}");
     // The helper adds nosuid and nodev by itself, whatever is asked for.
     let flags = [
         (MountFlags::RDONLY, "ro"),

@@ -1,8 +1,8 @@
 //! Request buffers: page-aligned, reused, large enough for the largest WRITE.
 //!
 //! ```text
-//! page 0                                  page 1             ...             page 256
-//! |            free          | header+write_in, 80 bytes || data, up to 1 MiB          |
+//! page 0                                  page 1             ...
+//! |            free          | header+write_in, 80 bytes || data, as many as a request has |
 //!                            ^ reads begin here          ^ a page boundary
 //! ```
 //! So the data of a WRITE start on a page boundary and can be passed on without a copy: the buffer
@@ -19,9 +19,6 @@ use crate::protocol::request::{InHeader, WriteIn};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
-/// Most data of one WRITE and READ, in bytes: larger ones gained nothing when measured, and 256
-/// pages are the kernel's default limit (fs.fuse.max_pages_limit).
-pub const DATA_BYTES_MAX: usize = 1 << 20;
 /// Bytes before the data of a WRITE.
 const HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// Where a request is read to.
@@ -38,19 +35,23 @@ struct Page([u8; PAGE_BYTES]);
 pub struct BufferPool {
     free: Mutex<Vec<Box<[Page]>>>,
     keep_max: usize,
+    pages: usize,
 }
 
 impl BufferPool {
-    /// An empty pool that keeps up to `keep_max` returned buffers.
-    pub fn new(keep_max: usize) -> Arc<Self> {
-        Arc::new(Self { free: Mutex::new(Vec::with_capacity(keep_max)), keep_max })
+    /// An empty pool that keeps up to `keep_max` returned buffers, each for requests with up to
+    /// `data_bytes` bytes of data (whole pages).
+    pub fn new(keep_max: usize, data_bytes: usize) -> Arc<Self> {
+        assert!(data_bytes.is_multiple_of(PAGE_BYTES), "data fill whole pages");
+        let pages = 1 + data_bytes / PAGE_BYTES;
+        Arc::new(Self { free: Mutex::new(Vec::with_capacity(keep_max)), keep_max, pages })
     }
 
-    /// A buffer: a returned one, or a new one.
+    /// A buffer: a returned one, or a new one, whose pages take memory from their first use on.
     pub fn take(self: &Arc<Self>) -> Buffer {
         let pages = self.free.lock().pop();
-        let pages =
-            pages.unwrap_or_else(|| vec![Page([0; PAGE_BYTES]); 1 + DATA_BYTES_MAX / PAGE_BYTES].into_boxed_slice());
+        // SAFETY: a page is bytes, which may all be zero.
+        let pages = pages.unwrap_or_else(|| unsafe { Box::new_zeroed_slice(self.pages).assume_init() });
         Buffer { pages, filled: 0, pool: self.clone() }
     }
 }
@@ -59,8 +60,8 @@ impl BufferPool {
 const COPY_BYTES_MAX: usize = 64 * 1024;
 
 impl BufferPool {
-    /// A copy of the data of a WRITE, at most [`DATA_BYTES_MAX`]; large ones in a buffer of the
-    /// pool.
+    /// A copy of the data of a WRITE, no more than a buffer has room for; large ones in a buffer of
+    /// the pool.
     pub fn copy(self: &Arc<Self>, data: &[u8]) -> Bytes {
         if data.len() < COPY_BYTES_MAX {
             return Bytes::copy_from_slice(data);
@@ -87,7 +88,7 @@ impl Buffer {
 
     /// Notes how many bytes of the room were filled.
     pub fn set_filled(&mut self, bytes: usize) {
-        assert!(bytes <= HEAD_BYTES + DATA_BYTES_MAX, "the kernel filled {bytes} bytes, more than there is room for");
+        assert!(bytes <= self.space().len(), "the kernel filled {bytes} bytes, more than there is room for");
         self.filled = bytes;
     }
 
@@ -129,11 +130,13 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
 
+    const DATA_BYTES: usize = 1 << 20;
+
     #[test]
     fn large_data_are_handed_over_and_their_buffer_returns() {
-        let pool = BufferPool::new(4);
+        let pool = BufferPool::new(4, DATA_BYTES);
         let mut buffer = pool.take();
-        assert_eq!(buffer.space().len(), HEAD_BYTES + DATA_BYTES_MAX);
+        assert_eq!(buffer.space().len(), HEAD_BYTES + DATA_BYTES);
         buffer.space().fill(7);
         buffer.set_filled(HEAD_BYTES + 100_000);
         let address = buffer.request()[HEAD_BYTES..].as_ptr();
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn small_data_are_copied() {
-        let pool = BufferPool::new(1);
+        let pool = BufferPool::new(1, DATA_BYTES);
         let mut buffer = pool.take();
         buffer.space()[HEAD_BYTES..HEAD_BYTES + 5].copy_from_slice(b"small");
         buffer.set_filled(HEAD_BYTES + 5);
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_pool_keeps_no_more_than_its_limit() {
-        let pool = BufferPool::new(1);
+        let pool = BufferPool::new(1, DATA_BYTES);
         drop((pool.take(), pool.take()));
         assert_eq!(pool.free.lock().len(), 1);
     }

@@ -10,8 +10,9 @@ use crate::protocol::flags::init::{
 use crate::protocol::reply::InitOut;
 use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
 
-use super::buffer::{DATA_BYTES_MAX, PAGE_BYTES};
+use super::buffer::PAGE_BYTES;
 use super::ring::ENTRIES_MAX as RING_ENTRIES_MAX;
+use super::transfer_size::DATA_BYTES_MAX;
 
 /// Features without which the promises of this file system cannot be kept. All are older than
 /// [`MINOR_MIN`].
@@ -47,6 +48,7 @@ const WANTED: u64 = REQUIRED
 /// processor, and must leave entries of its queue for others.
 const BACKGROUND_MAX: u16 = 4096;
 const _: () = assert!(BACKGROUND_MAX as usize <= RING_ENTRIES_MAX / 2, "they do not use up the entries of a queue");
+const _: () = assert!(DATA_BYTES_MAX / PAGE_BYTES <= u16::MAX as usize, "INIT can say how many pages");
 /// Read-ahead of mapped files, in bytes.
 pub const READ_AHEAD_BYTES: u32 = 1 << 20;
 
@@ -76,7 +78,8 @@ pub enum UnsupportedKernel {
 }
 
 /// Decides on versions and features. `further`: features wanted besides those of every session.
-pub fn negotiate(request: &Init, further: u64) -> Result<Negotiated, UnsupportedKernel> {
+/// `data_bytes`: of one READ or WRITE at most, whole pages.
+pub fn negotiate(request: &Init, further: u64, data_bytes: usize) -> Result<Negotiated, UnsupportedKernel> {
     let (major, minor) = (request.init.major, request.init.minor);
     if major > MAJOR {
         return Ok(Negotiated::TryOlder(InitOut { major: MAJOR, minor: MINOR_MAX, ..InitOut::default() }));
@@ -96,9 +99,9 @@ pub fn negotiate(request: &Init, further: u64) -> Result<Negotiated, Unsupported
         flags: features as u32,
         background_max: BACKGROUND_MAX,
         congestion_threshold: BACKGROUND_MAX / 4 * 3,
-        write_bytes_max: DATA_BYTES_MAX as u32,
+        write_bytes_max: data_bytes as u32,
         time_granularity: 1,
-        pages_max: (DATA_BYTES_MAX / PAGE_BYTES) as u16,
+        pages_max: (data_bytes / PAGE_BYTES) as u16,
         flags2: (features >> 32) as u32,
         ..InitOut::default()
     };
@@ -117,9 +120,10 @@ mod tests {
 
     #[test]
     fn a_kernel_that_can_everything_gets_what_is_wanted_and_no_more() {
-        let Ok(Negotiated::Agreed(reply, features)) = negotiate(&kernel(7, 45, u64::MAX), 0) else { panic!() };
+        let Ok(Negotiated::Agreed(reply, features)) = negotiate(&kernel(7, 45, u64::MAX), 0, 1 << 20) else { panic!() };
         assert_eq!(features, WANTED);
-        assert_eq!((reply.major, reply.minor, reply.pages_max), (7, 45, 256));
+        assert_eq!((reply.major, reply.minor), (7, 45));
+        assert_eq!((reply.pages_max, reply.write_bytes_max), (256, 1 << 20));
         assert_eq!(u64::from(reply.flags2), DIRECT_IO_ALLOW_MMAP >> 32);
         let writeback_cache = 1 << 16;
         assert_eq!(reply.flags & writeback_cache, 0);
@@ -127,26 +131,36 @@ mod tests {
 
     #[test]
     fn further_features_are_switched_on_where_the_kernel_has_them() {
-        let Ok(Negotiated::Agreed(_, features)) = negotiate(&kernel(7, 45, u64::MAX), POSIX_ACL) else { panic!() };
+        let Ok(Negotiated::Agreed(_, features)) = negotiate(&kernel(7, 45, u64::MAX), POSIX_ACL, 1 << 20) else {
+            panic!()
+        };
         assert_eq!(features, WANTED | POSIX_ACL);
-        let Ok(Negotiated::Agreed(_, features)) = negotiate(&kernel(7, 45, REQUIRED), POSIX_ACL) else { panic!() };
+        let Ok(Negotiated::Agreed(_, features)) = negotiate(&kernel(7, 45, REQUIRED), POSIX_ACL, 1 << 20) else {
+            panic!()
+        };
         assert_eq!(features, REQUIRED);
     }
 
     #[test]
     fn versions_meet_at_the_smaller() {
         for (minor, agreed) in [(MINOR_MIN, MINOR_MIN), (38, 38), (MINOR_MAX, MINOR_MAX), (99, MINOR_MAX)] {
-            let Ok(Negotiated::Agreed(reply, _)) = negotiate(&kernel(7, minor, u64::MAX), 0) else { panic!() };
+            let Ok(Negotiated::Agreed(reply, _)) = negotiate(&kernel(7, minor, u64::MAX), 0, 1 << 20) else { panic!() };
             assert_eq!(reply.minor, agreed);
         }
-        assert!(matches!(negotiate(&kernel(8, 0, 0), 0), Ok(Negotiated::TryOlder(InitOut { major: 7, .. }))));
+        assert!(matches!(negotiate(&kernel(8, 0, 0), 0, 1 << 20), Ok(Negotiated::TryOlder(InitOut { major: 7, .. }))));
     }
 
     #[test]
     fn too_old_kernels_are_refused_by_name() {
-        assert_eq!(negotiate(&kernel(7, 30, u64::MAX), 0), Err(UnsupportedKernel::Version { major: 7, minor: 30 }));
-        assert_eq!(negotiate(&kernel(6, 99, u64::MAX), 0), Err(UnsupportedKernel::Version { major: 6, minor: 99 }));
-        let without_flock = negotiate(&kernel(7, 31, !FLOCK_LOCKS), 0);
+        assert_eq!(
+            negotiate(&kernel(7, 30, u64::MAX), 0, 1 << 20),
+            Err(UnsupportedKernel::Version { major: 7, minor: 30 })
+        );
+        assert_eq!(
+            negotiate(&kernel(6, 99, u64::MAX), 0, 1 << 20),
+            Err(UnsupportedKernel::Version { major: 6, minor: 99 })
+        );
+        let without_flock = negotiate(&kernel(7, 31, !FLOCK_LOCKS), 0, 1 << 20);
         assert_eq!(without_flock, Err(UnsupportedKernel::Features(FLOCK_LOCKS)));
     }
 }

@@ -18,11 +18,13 @@ pub mod buffer;
 pub mod device;
 mod dispatch;
 mod handler;
+mod host_limits;
 pub mod init;
 pub mod notifications;
 mod request_timeout;
 pub mod responder;
 mod ring;
+pub mod transfer_size;
 mod transport;
 mod wake;
 mod workers;
@@ -86,7 +88,9 @@ pub struct SessionOptions {
     pub features: u64,
     /// Whether to use io_uring.
     pub io_uring: RingChoice,
-    /// What its entries are registered with.
+    /// Bytes of data of one READ or WRITE at most: whole pages ([`transfer_size::of_host`]).
+    pub data_bytes: usize,
+    /// What entries of io_uring are registered with.
     pub entry_bytes: EntryBytes,
 }
 
@@ -108,7 +112,7 @@ impl Session {
         cores: Cores,
     ) -> Result<Session, SessionError> {
         let threads = options.threads.max(1);
-        let pool = BufferPool::new(2 * threads + 8);
+        let pool = BufferPool::new(2 * threads + 8, options.data_bytes);
         let Initialised { minor, features, rings: idle } = initialise(&device, &pool, options, cores.count())?;
         let device = Arc::new(device);
         let late = Arc::downgrade(&handler);
@@ -129,6 +133,7 @@ impl Session {
             pool,
             ending,
             refused,
+            data_bytes: options.data_bytes,
             entry_bytes: options.entry_bytes,
         });
         let rings = match idle {
@@ -223,7 +228,7 @@ fn initialise(
             }
         };
         let further = options.features | rings.as_ref().map_or(0, |_| OVER_IO_URING);
-        match negotiate(&request, further) {
+        match negotiate(&request, further, options.data_bytes) {
             Ok(Negotiated::Agreed(reply, features)) => {
                 device.send(unique, 0, &Answer::of(&reply).head, &[])?;
                 request_timeout::warn();

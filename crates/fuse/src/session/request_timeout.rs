@@ -2,16 +2,13 @@
 //! one request takes longer. Requests of StriaFS may wait for as long as another program holds a
 //! lock, or a server is away, so such a limit ends mounts that are all right.
 
-use std::fs;
-
-/// Directory of the limits.
-const DIRECTORY: &str = "/proc/sys/fs/fuse";
+use super::host_limits;
 
 /// Warns if this host has such a limit.
 pub fn warn() {
     // They are there since Linux 6.14.
-    let read = |name: &str| fs::read_to_string(format!("{DIRECTORY}/{name}_request_timeout")).ok()?.trim().parse().ok();
-    if let Some(seconds) = limit(read("default").unwrap_or(0), read("max").unwrap_or(0)) {
+    let read = |name| host_limits::read(name).unwrap_or(0);
+    if let Some(seconds) = limit(read("default_request_timeout"), read("max_request_timeout")) {
         tracing::warn!(
             "Linux ends this mount when a request takes longer than {seconds} s, for example for a lock that another \
              program holds; to prevent this: sysctl fs.fuse.default_request_timeout=0 fs.fuse.max_request_timeout=0, \

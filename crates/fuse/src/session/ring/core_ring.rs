@@ -66,7 +66,9 @@ pub struct Shared {
     pub ending: watch::Sender<bool>,
     /// Entries that the kernel gave back without a request while the connection existed.
     pub refused: Arc<AtomicU64>,
-    /// What the entries are registered with.
+    /// For how many bytes of a request entries have memory, ...
+    pub data_bytes: usize,
+    /// ... and with how many they are registered.
     pub entry_bytes: EntryBytes,
 }
 
@@ -219,7 +221,7 @@ impl CoreRing {
     fn add_entries(&mut self, queue: usize, count: usize, payload_bytes: usize) -> io::Result<()> {
         let new = count.saturating_sub(self.unused.len());
         if new > 0 {
-            let block = EntryBlock::allocate(new)?;
+            let block = EntryBlock::allocate(new, self.shared.data_bytes)?;
             self.unused.extend(self.entries.len()..self.entries.len() + new);
             self.entries.extend(EntryMemory::of(&block).map(|memory| Entry { memory, commit: None, queue }));
         }

@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 use super::memory::EntryMemory;
 use crate::protocol::reply::OutHeader;
 use crate::protocol::ring::EntryHeader;
-use crate::session::buffer::DATA_BYTES_MAX;
 use crate::session::responder::Answer;
 
 /// An answered request, for the kernel.
@@ -84,7 +83,7 @@ impl HeldEntry {
     pub fn answer(self, unique: u64, errno: Errno, answer: &Answer) {
         let Answer { head, pieces, decided } = answer;
         let body = head.len() + pieces.iter().map(Bytes::len).sum::<usize>();
-        if body > DATA_BYTES_MAX {
+        if body > self.memory.payload_bytes() {
             tracing::error!(unique, body, "a reply is longer than the kernel accepts");
             return self.answer(unique, Errno::INPUT_OUTPUT, &Answer::default());
         }

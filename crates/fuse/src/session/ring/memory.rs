@@ -1,26 +1,24 @@
 //! Memory of ring entries, in blocks of several.
 //!
 //! ```text
-//! page 0               page 1 ... page 256
-//! | EntryHeader, Vectors || payload, 1 MiB   |   next entry ...
+//! page 0               page 1 ...
+//! | EntryHeader, Vectors || payload, as large as a request's data |   next entry ...
 //! ```
 //! Anonymous memory: a page takes memory from its first use on, so an entry that was never used
 //! takes none. Most requests are small and touch two pages of their entry; an entry that has
-//! carried a large READ or WRITE keeps its 1 MiB. The kernel uses the entry that was answered last,
+//! carried a large READ or WRITE keeps what that took. The kernel uses the entry that was answered last,
 //! so few entries do the work of a mount with little in flight.
 
 use std::{io, ptr::NonNull, sync::Arc};
 
 use crate::protocol::ring::EntryHeader;
-use crate::session::buffer::{DATA_BYTES_MAX, PAGE_BYTES};
+use crate::session::buffer::PAGE_BYTES;
 
-/// Bytes from an entry to the next.
-const STRIDE: usize = PAGE_BYTES + DATA_BYTES_MAX;
 /// Header and payload of an entry, as REGISTER describes them to the kernel.
 pub type Vectors = [libc::iovec; 2];
 
-/// Bytes of payload with which entries are registered. Each has memory for [`DATA_BYTES_MAX`]; of
-/// entries with less than was negotiated, the kernel refuses all: so tests provoke refusals.
+/// Bytes of payload with which entries are registered: those that were negotiated, for which each
+/// has memory. Entries with less are refused by the kernel: so tests provoke refusals.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryBytes {
     /// Of the first entry of each queue, which must not be refused.
@@ -29,10 +27,16 @@ pub struct EntryBytes {
     pub further: usize,
 }
 
-impl Default for EntryBytes {
-    fn default() -> Self {
-        Self { first: DATA_BYTES_MAX, further: DATA_BYTES_MAX }
+impl EntryBytes {
+    /// As many for each.
+    pub fn of_each(bytes: usize) -> Self {
+        Self { first: bytes, further: bytes }
     }
+}
+
+/// Bytes from an entry to the next.
+fn stride(payload_bytes: usize) -> usize {
+    PAGE_BYTES + payload_bytes
 }
 
 /// Where the vectors of an entry are.
@@ -44,6 +48,7 @@ const _: () = assert!(size_of::<EntryHeader>() <= VECTORS_OFFSET);
 pub struct EntryBlock {
     start: NonNull<u8>,
     count: usize,
+    payload_bytes: usize,
 }
 
 // SAFETY: it is an address range; access to its bytes is by `EntryMemory`, whose users keep to its
@@ -53,25 +58,26 @@ unsafe impl Send for EntryBlock {}
 unsafe impl Sync for EntryBlock {}
 
 impl EntryBlock {
-    /// Memory for `count` entries, all zeros.
-    pub fn allocate(count: usize) -> io::Result<Arc<Self>> {
+    /// Memory for `count` entries with payloads of so many bytes (whole pages), all zeros.
+    pub fn allocate(count: usize, payload_bytes: usize) -> io::Result<Arc<Self>> {
         assert!(count > 0, "a block has entries");
+        let bytes = count * stride(payload_bytes);
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
         // SAFETY: a new anonymous mapping affects no memory in use.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), count * STRIDE, protection, flags, -1, 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).expect("no mapping begins at address 0");
-        Ok(Arc::new(Self { start, count }))
+        Ok(Arc::new(Self { start, count, payload_bytes }))
     }
 }
 
 impl Drop for EntryBlock {
     fn drop(&mut self) {
         // SAFETY: mapped in `allocate` with this length; all that could use it hold the `Arc`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.count * STRIDE) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.count * stride(self.payload_bytes)) };
     }
 }
 
@@ -93,7 +99,7 @@ impl EntryMemory {
     pub fn of(block: &Arc<EntryBlock>) -> impl Iterator<Item = Self> {
         (0..block.count).map(|index| {
             // SAFETY: within the mapping.
-            let start = unsafe { block.start.add(index * STRIDE) };
+            let start = unsafe { block.start.add(index * stride(block.payload_bytes)) };
             Self { block: block.clone(), start }
         })
     }
@@ -106,7 +112,7 @@ impl EntryMemory {
     /// Where the entry is, as the kernel wants to be told: in the entry's own memory, so that it is
     /// there whenever a submission that names it is passed on. Not while the kernel has the entry.
     pub fn vectors(&self, payload_bytes: usize) -> *const Vectors {
-        assert!(payload_bytes <= DATA_BYTES_MAX, "an entry has no more memory");
+        assert!(payload_bytes <= self.payload_bytes(), "an entry has no more memory");
         let vectors = [
             libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: size_of::<EntryHeader>() },
             libc::iovec { iov_base: self.payload_start().cast(), iov_len: payload_bytes },
@@ -118,6 +124,11 @@ impl EntryMemory {
             place.write(vectors);
             place
         }
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.block.payload_bytes
     }
 
     /// A copy of the header.
@@ -144,17 +155,18 @@ impl EntryMemory {
     /// The caller holds the entry, and nothing writes the payload while the slice is in use.
     pub unsafe fn payload(&self) -> &[u8] {
         // SAFETY: mapped, initialised, and not written meanwhile.
-        unsafe { std::slice::from_raw_parts(self.payload_start(), DATA_BYTES_MAX) }
+        unsafe { std::slice::from_raw_parts(self.payload_start(), self.payload_bytes()) }
     }
 
-    /// Writes the payload; the slices together must not be longer than [`DATA_BYTES_MAX`].
+    /// Writes the payload; the slices together must not be longer than
+    /// [`EntryMemory::payload_bytes`].
     ///
     /// # Safety
     /// The caller holds the entry, and no slice of the payload is in use.
     pub unsafe fn set_payload<'a>(&self, slices: impl Iterator<Item = &'a [u8]>) {
         let mut filled = 0;
         for slice in slices {
-            assert!(slice.len() <= DATA_BYTES_MAX - filled, "an answer is longer than its entry");
+            assert!(slice.len() <= self.payload_bytes() - filled, "an answer is longer than its entry");
             // SAFETY: within the payload by the assertion; the source is other memory, because no
             // slice of the payload exists.
             unsafe { self.payload_start().add(filled).copy_from_nonoverlapping(slice.as_ptr(), slice.len()) };
@@ -172,12 +184,14 @@ impl EntryMemory {
 mod tests {
     use super::*;
 
+    const BYTES: usize = 1 << 20;
+
     #[test]
     fn entries_do_not_overlap() {
-        let block = EntryBlock::allocate(3).unwrap();
+        let block = EntryBlock::allocate(3, BYTES).unwrap();
         let entries: Vec<_> = EntryMemory::of(&block).collect();
         drop(block);
-        let pieces = [vec![1; DATA_BYTES_MAX - 5], vec![2; 5]];
+        let pieces = [vec![1; BYTES - 5], vec![2; 5]];
         // SAFETY: no kernel knows these entries, and one thread uses them.
         unsafe {
             entries[1].set_payload(pieces.iter().map(Vec::as_slice));
@@ -185,15 +199,15 @@ mod tests {
             header.state.commit_id = 9;
             entries[1].set_header(header);
             assert_eq!(entries[1].header().state.commit_id, 9);
-            assert_eq!(entries[1].payload()[DATA_BYTES_MAX - 6..], [1, 2, 2, 2, 2, 2]);
+            assert_eq!(entries[1].payload()[BYTES - 6..], [1, 2, 2, 2, 2, 2]);
             for other in [0, 2] {
                 assert_eq!(entries[other].header().state.commit_id, 0);
                 assert!(entries[other].payload().iter().all(|byte| *byte == 0));
             }
         }
         // SAFETY: it is in the block.
-        let vectors = unsafe { *entries[2].vectors(DATA_BYTES_MAX) };
-        assert_eq!(vectors.map(|vector| vector.iov_len), [288, DATA_BYTES_MAX]);
+        let vectors = unsafe { *entries[2].vectors(BYTES) };
+        assert_eq!(vectors.map(|vector| vector.iov_len), [288, BYTES]);
         assert_eq!(vectors[1].iov_base as usize - vectors[0].iov_base as usize, PAGE_BYTES);
     }
 }
