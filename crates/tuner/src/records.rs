@@ -37,6 +37,8 @@ pub(crate) struct Estimate {
     pub error: f64,
     /// When it was measured last.
     pub at_ns: u64,
+    /// How long it was measured in all.
+    pub nanoseconds: u64,
 }
 
 impl Record {
@@ -67,6 +69,7 @@ impl Record {
             rate: rates / weights.max(f64::MIN_POSITIVE),
             error: variances.sqrt() / weights.max(f64::MIN_POSITIVE),
             at_ns: now_ns,
+            nanoseconds: self.nanoseconds(),
         }
     }
 

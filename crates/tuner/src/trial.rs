@@ -99,6 +99,8 @@ pub(crate) struct Trial {
     other: Change,
     /// Rate of the present setting before the trial, and its error.
     before: (f64, f64),
+    /// How long it was measured.
+    before_ns: u64,
 }
 
 impl Trial {
@@ -110,7 +112,9 @@ impl Trial {
         noise: &Noise,
     ) -> Self {
         assert_ne!(from, tried, "a setting is compared with another one");
-        let before = records.get(from, noise).map_or((0.0, f64::INFINITY), |record| (record.rate, record.error));
+        let present = records.get(from, noise);
+        let before = present.map_or((0.0, f64::INFINITY), |record| (record.rate, record.error));
+        let before_ns = present.map_or(0, |record| record.nanoseconds);
         let stay = Change::default();
         Self {
             from,
@@ -131,6 +135,7 @@ impl Trial {
             tried_ns: 0,
             other: Change::default(),
             before,
+            before_ns,
         }
     }
 
@@ -269,10 +274,11 @@ impl Trial {
 
     /// Whether a smaller setting did much more than the present one before, and this one now does
     /// no more than that: it is the trial that made it better, for a while, as with streams that
-    /// came together.
+    /// came together. What was known of the present one for moments only was the beginning of a
+    /// load.
     fn has_helped(&self) -> bool {
         let gained = difference(self.before.0, self.other.rate());
-        let is_meant = self.tried < self.from && !self.is_recovering;
+        let is_meant = self.tried < self.from && !self.is_recovering && self.before_ns >= FUTILE_NS;
         is_meant && gained > OTHER_LOAD && difference(self.other.rate(), self.stay.rate()) < LARGE
     }
 
@@ -375,6 +381,17 @@ mod tests {
         assert_eq!(found(false).0, Verdict::Better);
         assert_ne!(found(true).0, Verdict::Better);
         assert!(found(true).1 > found(false).1);
+    }
+
+    #[test]
+    fn a_smaller_setting_that_helped_is_taken_unless_the_load_was_beginning() {
+        let found = |before_ns| {
+            let rate = |count: u32, _| if count == 0 { 40.0 } else { 100.0 };
+            let prepare = |trial: &mut Trial| trial.before_ns = before_ns;
+            verdict_of((8, 4), 0.0, prepare, rate).0
+        };
+        assert_eq!(found(FUTILE_NS), Verdict::Better);
+        assert_eq!(found(STAY_MIN_NS), Verdict::Changed);
     }
 
     #[test]
