@@ -21,6 +21,9 @@ use types::{FsResult, ObjectId, SpaceUsage};
 
 use crate::{object_record::ObjectOrigin, replies::Origin};
 
+/// Of so many objects it is known that they must not be made again.
+pub const RETIRED_MAX: usize = 65_536;
+
 /// Keeps objects. The reply to a change that is made for an [`Origin`] is stored with the change.
 pub trait ObjectStore: Send + Sync + 'static {
     /// Writes `data`, whose checksums have been verified. `data` is not empty.
@@ -46,6 +49,9 @@ pub trait ObjectStore: Send + Sync + 'static {
     fn attributes<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<ObjectAttributes>>>;
     /// Makes everything acknowledged for these objects durable; empty: for all.
     fn sync<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>>;
+    /// From now on none of these objects is made: requests that would make one are refused
+    /// (`Stale`). Known until the target stops, and of the last [`RETIRED_MAX`] objects.
+    fn retire(&self, objects: &[ObjectId]);
     /// Removes objects; missing ones are fine. Durable when it returns.
     fn destroy<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>>;
     /// Objects after this one, in order.

@@ -422,6 +422,10 @@ impl Ost {
                 self.check_writable()?;
                 let objects_left = &objects[self.applied.covered(origin.as_ref(), objects.len())..];
                 self.statistics.record(|counters| counters.destroy += objects_left.len() as u64);
+                if origin.is_some() {
+                    // An MDT has no layout with them any more.
+                    self.store.retire(objects_left);
+                }
                 self.store.destroy(objects_left).await?;
                 self.note_applied(origin.as_ref(), objects.len())?;
                 Ok(OstReply::Done)

@@ -16,7 +16,7 @@ use rpc::{
         ost::{DeferredOrigin, SpaceChange, Write},
     },
 };
-use types::{ClientId, MdtIndex, Owner};
+use types::{ClientId, FsError, MdtIndex, Owner};
 
 fn record(target: &TestOst, number: u64) -> Option<ObjectRecord> {
     let mut found = None;
@@ -62,6 +62,41 @@ fn an_object_keeps_the_layout_and_owner_of_its_first_change() {
     });
 }
 
+/// A change that was sent before its file was removed may arrive after the order of the MDT.
+#[test]
+fn what_an_mdt_has_destroyed_is_not_made_again() {
+    on_all(async |engine| {
+        let target = TestOst::on(engine, 1).await;
+        target.write(object(1), 0, b"data").await;
+        let owner = Owner { uid: 1, gid: 2, project: 3 };
+        let origin = Some(DeferredOrigin { source: MdtIndex(0), first: 1, era: 1 });
+        target.done(OstRequest::Destroy(vec![object(1), object(2)], origin)).await;
+        let refused = async |request, data: &'static [u8]| {
+            let answer = target.answer(CLIENT, request, Bytes::from_static(data)).await;
+            assert_eq!(answer.reply, Err(FsError::Stale));
+        };
+        for number in [1, 2] {
+            let (object, checksums) = (object(number), checksums(0, b"data"));
+            let write = Write { object, offset: 0, checksums, sync: false, layout_generation: 0, owner };
+            refused(OstRequest::Write(write), b"data").await;
+            for change in [
+                SpaceChange::Truncate { size: 100 },
+                SpaceChange::Allocate { offset: 0, bytes: MIB, extend: false },
+                SpaceChange::Allocate { offset: 0, bytes: 10, extend: true },
+                SpaceChange::Zero { offset: 0, bytes: 5, extend: true },
+            ] {
+                refused(OstRequest::Space(object, change, 0, owner), b"").await;
+            }
+            assert_eq!(record(&target, number), None);
+        }
+        target.done(OstRequest::Fence(vec![object(1), object(2)], 3)).await;
+        assert_eq!(record(&target, 1), None, "there is nothing to fence");
+        target.write(object(3), 0, b"data").await;
+        target.done(OstRequest::Destroy(vec![object(3)], None)).await;
+        target.write(object(3), 0, b"data").await;
+    });
+}
+
 /// An MDT repeats what it could not strike off its log.
 #[test]
 fn deferred_operations_are_executed_once_across_restarts() {
@@ -74,6 +109,7 @@ fn deferred_operations_are_executed_once_across_restarts() {
         target.done(destroy(1, &[1, 2])).await;
         assert_eq!(target.attributes(object(1)).await.size, 0);
         // No object comes back under its old name; here it does, to show that nothing is done.
+        target = target.restart().await;
         target.write(object(1), 0, b"data").await;
         target.write(object(3), 0, b"data").await;
         for _ in 0..2 {

@@ -14,7 +14,7 @@ use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits:
 use super::{
     DirectoryStore, blocks_of, host_file,
     host_file_state::HostWork,
-    records::{Access, Edge, Records, check_fence},
+    records::{Access, Edge, Records},
     transaction::Applied,
     write::NewBlock,
 };
@@ -106,7 +106,7 @@ impl DirectoryStore {
         let gone = size.div_ceil(BLOCK_BYTES)..u64::MAX;
         let look = |records: &Records<'_>| {
             let record = records.object(object)?;
-            check_fence(record.as_ref(), by.file.layout_generation)?;
+            records.check_change(object, record.as_ref(), by.file.layout_generation)?;
             let Some(record) = record else { return Ok(None) };
             // Reserved space after the object's end goes with a truncation to the size it has, too,
             // as on ext4.
@@ -152,7 +152,7 @@ impl DirectoryStore {
         let loading = &mut Loading::default();
         let look = |records: &Records<'_>| {
             let record = records.object(object)?;
-            check_fence(record.as_ref(), by.file.layout_generation)?;
+            records.check_change(object, record.as_ref(), by.file.layout_generation)?;
             let Some(record) = record else { return Ok(None) };
             // What follows the object's end in its last block is zeros already: the whole block may
             // go.
@@ -269,7 +269,9 @@ impl DirectoryStore {
         // use of it.
         let may_make = in_file && self.look(loading, is_missing).await?;
         let range = (object, if may_make { 0..u64::MAX } else { blocks.clone() });
-        let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.file.layout_generation);
+        let look = |records: &Records<'_>| {
+            records.check_change(object, records.object(object)?.as_ref(), by.file.layout_generation)
+        };
         let (guard, ()) = self.lock_and_look((SERVICE_IO, Access::Exclusive), range, loading, look).await?;
         let mut noted = None;
         if in_file {
@@ -316,7 +318,9 @@ impl DirectoryStore {
     ) -> FsResult<Changed> {
         let (object, loading) = (by.object, &mut Loading::default());
         let (blocks, reserves) = (blocks_of(offset, bytes), bytes >= IN_PLACE_BYTES_MIN);
-        let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.file.layout_generation);
+        let look = |records: &Records<'_>| {
+            records.check_change(object, records.object(object)?.as_ref(), by.file.layout_generation)
+        };
         let access = (SERVICE_IO, Access::Exclusive);
         let (guard, ()) = self.lock_and_look(access, (object, blocks.clone()), loading, look).await?;
         let applied = self

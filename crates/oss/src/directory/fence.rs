@@ -29,8 +29,11 @@ impl DirectoryStore {
     pub(super) async fn fence_objects(&self, objects: &[ObjectId], generation: u64) -> FsResult<()> {
         for &object in objects {
             let (mut loading, whole) = (Loading::default(), (object, 0..u64::MAX));
-            let look = |records: &Records<'_>| records.object(object);
-            let _guard = self.lock_and_look((SERVICE, Access::Exclusive), whole, &mut loading, look).await?;
+            let look = |records: &Records<'_>| Ok(records.is_gone(object, records.object(object)?.as_ref()));
+            let (_guard, is_gone) = self.lock_and_look((SERVICE, Access::Exclusive), whole, &mut loading, look).await?;
+            if is_gone {
+                continue;
+            }
             self.update(&mut loading, object, |transaction| {
                 // What makes room elsewhere must be possible where there is none.
                 transaction.use_reserve();

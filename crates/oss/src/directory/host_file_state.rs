@@ -16,7 +16,7 @@ use rangemap::{RangeMap, RangeSet};
 use rt::Instant;
 use types::{ObjectId, SpaceUsage};
 
-use super::device_space::DeviceSpace;
+use super::{device_space::DeviceSpace, retired::Retired};
 use crate::superblock::Totals;
 
 /// A host file written since it was last known to be flushed.
@@ -87,6 +87,8 @@ pub(super) struct HostFileState {
     pub copying: Option<(ObjectId, RangeSet<u64>)>,
     /// Space as it was last asked for, for parameters.
     pub last_space: SpaceUsage,
+    /// Objects that must not be made.
+    pub retired: Retired,
     /// Sums over all objects.
     pub totals: Totals,
     /// Free space of the target's device, if it has one.

@@ -110,6 +110,7 @@ mod overwrite;
 mod read;
 mod records;
 pub mod recovery;
+mod retired;
 mod scrub;
 mod scrub_state;
 mod seek;
@@ -434,6 +435,10 @@ impl ObjectStore for DirectoryStore {
 
     fn sync<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>> {
         Box::pin(async move { if objects.is_empty() { self.commit().await } else { self.sync_objects(objects).await } })
+    }
+
+    fn retire(&self, objects: &[ObjectId]) {
+        self.volatile.lock().retired.add(objects);
     }
 
     fn destroy<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>> {

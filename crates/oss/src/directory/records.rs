@@ -61,7 +61,7 @@ pub(super) struct Edge {
 
 /// Whether a request by a layout of this generation may continue; asked under the lock of its
 /// range, so that a fence waits for those that may.
-pub(super) fn check_fence(record: Option<&ObjectRecord>, layout_generation: u64) -> FsResult<()> {
+fn check_fence(record: Option<&ObjectRecord>, layout_generation: u64) -> FsResult<()> {
     let fence = record.map_or(0, |record| record.fence);
     if layout_generation < fence { Err(FsError::LayoutChanged) } else { Ok(()) }
 }
@@ -152,6 +152,24 @@ impl<'a> Records<'a> {
         let record = self.object_with(object, blocks)?;
         check_fence(record.as_ref(), layout_generation)?;
         Ok(record)
+    }
+
+    /// Whether a change by a layout of this generation may be made: see [`check_fence`], and it must
+    /// not make an object that is gone. Asked under the lock of the change's range, for which the
+    /// removal of the object waits. `record`: the object's.
+    pub fn check_change(
+        &self,
+        object: ObjectId,
+        record: Option<&ObjectRecord>,
+        layout_generation: u64,
+    ) -> FsResult<()> {
+        check_fence(record, layout_generation)?;
+        if self.is_gone(object, record) { Err(FsError::Stale) } else { Ok(()) }
+    }
+
+    /// Whether the object is gone, and not only missing.
+    pub fn is_gone(&self, object: ObjectId, record: Option<&ObjectRecord>) -> bool {
+        record.is_none() && self.store.volatile.lock().retired.contains(object)
     }
 
     /// The record of a chunk, to be looked at.

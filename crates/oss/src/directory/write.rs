@@ -158,7 +158,8 @@ impl DirectoryStore {
         let object = write.object;
         let space = self.space_for(loading, object, blocks, tables_bytes(blocks, expects_places)).await?;
         let look = |records: &Records<'_>| {
-            let record = records.permitted(object, blocks, write.layout_generation)?;
+            let record = records.object_with(object, blocks)?;
+            records.check_change(object, record.as_ref(), write.layout_generation)?;
             let (address_before, states) = self.states_with_address_before(records, object, blocks)?;
             let edges = records.written_in_part(object, write.offset, data.len() as u64)?;
             let record = record.unwrap_or_default();
