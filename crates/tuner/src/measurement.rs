@@ -58,11 +58,11 @@ impl Change {
     /// This and what came after it.
     pub fn and(&self, later: &Self) -> Self {
         Self {
-            nanoseconds: self.nanoseconds + later.nanoseconds,
-            requests: self.requests + later.requests,
+            nanoseconds: self.nanoseconds.saturating_add(later.nanoseconds),
+            requests: self.requests.saturating_add(later.requests),
             work: self.work.saturating_add(later.work),
             busy_ns: self.busy_ns.saturating_add(later.busy_ns),
-            waited: self.waited + later.waited,
+            waited: self.waited.saturating_add(later.waited),
             waiting: later.waiting,
         }
     }

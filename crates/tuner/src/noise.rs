@@ -73,7 +73,11 @@ impl Noise {
             return;
         }
         let difference = (one - other) / mean;
-        let most = if self.levels[level].pairs < KNOWN_PAIRS { f64::INFINITY } else { OUTLIER * self.variance(level) };
+        let most = if self.levels[level].pairs < KNOWN_PAIRS {
+            f64::INFINITY
+        } else {
+            OUTLIER * self.variance(level).max(LEAST * LEAST)
+        };
         let level = &mut self.levels[level];
         level.pairs = (level.pairs + 1.0).min(PAIRS_MAX);
         level.variance += ((difference * difference / 2.0).min(most) - level.variance) / level.pairs;

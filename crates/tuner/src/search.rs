@@ -24,8 +24,10 @@ const POSTPONED_MAX: u32 = 3;
 
 /// Trials cost this part of the rate at most: with small steps of the first round, ...
 const COST_NEARBY: f64 = 0.1;
-/// ... and later, and with the largest setting: that is what there would be without the tuner. It
-/// is less than what a search may cost in all: the first trials cost, too.
+/// ... with the largest setting, which is what there would be without the tuner, so that the first
+/// round is over soon and trials of what does much less are, too, ...
+const COST_LARGEST: f64 = 0.05;
+/// ... and later: less than what a search may cost in all.
 const COST_LATER: f64 = 0.02;
 
 /// Rests between rounds. A load for which another setting is better, but which shows no other rate
@@ -94,9 +96,10 @@ impl Search {
     /// The part of the rate that trials may cost; any, until what is best is nearby. `is_largest`:
     /// the present setting is the largest one.
     pub fn cost(&self, is_largest: bool) -> Option<f64> {
-        match self.is_later || is_largest {
-            true => Some(COST_LATER),
-            false => (self.factor >= FACTOR_LATER).then_some(COST_NEARBY),
+        match (self.is_later, is_largest) {
+            (true, _) => Some(COST_LATER),
+            (false, true) => Some(COST_LARGEST),
+            (false, false) => (self.factor >= FACTOR_LATER).then_some(COST_NEARBY),
         }
     }
 

@@ -32,6 +32,11 @@ const EQUAL: f64 = 0.015;
 const RETURNS_MAX: u32 = 2;
 /// The present setting does so much more or less than before that the load is another one.
 pub(crate) const OTHER_LOAD: f64 = 0.25;
+/// A trial did so much more, about twice as much, that the present setting cannot have come to it
+/// by itself, ...
+const HELPED_MUCH: f64 = 0.7;
+/// ... even if it does so much more now than the other one.
+const STILL_HELPED: f64 = 0.5;
 /// If that lasts: devices pause.
 const CHANGED_NS: u64 = 10 * WINDOW_MIN_NS;
 pub(crate) const OTHER_LOAD_ERRORS: f64 = 4.0;
@@ -274,12 +279,13 @@ impl Trial {
 
     /// Whether a smaller setting did much more than the present one before, and this one now does
     /// no more than that: it is the trial that made it better, for a while, as with streams that
-    /// came together. What was known of the present one for moments only was the beginning of a
-    /// load.
+    /// came together. If it did less than half, it may do somewhat more now: it will not last. What
+    /// was known of the present one for moments only was the beginning of a load.
     fn has_helped(&self) -> bool {
         let gained = difference(self.before.0, self.other.rate());
         let is_meant = self.tried < self.from && !self.is_recovering && self.before_ns >= FUTILE_NS;
-        is_meant && gained > OTHER_LOAD && difference(self.other.rate(), self.stay.rate()) < LARGE
+        let most = if gained > HELPED_MUCH { STILL_HELPED } else { LARGE };
+        is_meant && gained > OTHER_LOAD && difference(self.other.rate(), self.stay.rate()) < most
     }
 
     fn turn(&mut self) -> Next {

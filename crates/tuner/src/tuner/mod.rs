@@ -1,6 +1,10 @@
 //! The tuner: measures, compares, and decides.
 
+mod choice;
+
 use std::collections::VecDeque;
+
+use choice::{CLEARLY_BETTER, VERY_MUCH_BETTER, WAS_BETTER};
 
 use crate::{
     beginning::Beginning,
@@ -38,39 +42,15 @@ const ODD_NS: u64 = 5 * WINDOW_MIN_NS;
 const GROW_MIN_NS: u64 = 50 * MS;
 /// The search begins again after a trial that was abandoned.
 const ABANDONED_NS: u64 = SECOND / 2;
-/// A setting that did clearly less is not tried again for so long, ...
-const KNOWN_NS: u64 = 10 * SECOND;
-/// ... or for so long for each part of the rate that it lost: a trial of two seconds, with what
-/// comes after it, costs 3% then.
-const KNOWN_FOR_ALL_NS: f64 = 60e9;
 /// So long after the rate fell with a setting that stayed, or a larger one did much less, it may
 /// fall slowly with others, too: a trial of some seconds does not show that smaller ones are as
-/// good. These must gain so much, and larger ones nothing.
+/// good.
 const FALLEN_NS: u64 = 60 * SECOND;
-const GAIN_AFTER_FALL: f64 = 0.05;
-/// A smaller setting did so much more, before the rate fell, that the search returns to it.
-const WAS_BETTER: f64 = 0.15;
-/// The same, though the rate may fall on.
-const CLEARLY_BETTER: f64 = 0.4;
-/// So much smaller a setting is far away, ...
-const FAR: u32 = 3;
-/// ... and so much larger a one.
+/// So much larger a setting is far away.
 const FAR_UP: u32 = 16;
 /// A step that is so late: nobody looked meanwhile, because there was no load, or the process or
 /// its host stood still.
 const PAUSED_NS: u64 = 2 * SECOND;
-/// Processors that are busy for this share of their time have no time for more threads: these must
-/// gain more.
-const FULL_PROCESSORS: f64 = 0.95;
-const GAIN_AT_FULL_PROCESSORS: f64 = 0.05;
-/// What a smaller setting must gain if the present one limits nothing: requests would wait for it.
-const GAIN_IF_NOT_LIMITED: f64 = 0.03;
-/// With fewer requests under way than this, nothing smaller is tried for that.
-const IN_FLIGHT_IF_NOT_LIMITED: f64 = 16.0;
-/// A smaller setting that is preferred does so much less at most than the best one that is known:
-/// many steps that cost a little each must not cost much.
-const BELOW_BEST: f64 = 0.03;
-
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Tuner {
@@ -142,6 +122,9 @@ impl Tuner {
     /// The load begins again. A trial that was under way is forgotten.
     fn resume(&mut self, measured: &Measurement) -> Step {
         self.search.forget_trial();
+        // What was left out did less with another load.
+        self.excluded = Excluded::none();
+        self.fallen_until_ns = 0;
         self.beginning = Beginning::new(measured);
         let until_ns = measured.now_ns + self.limits.first_trial_ns();
         self.rest(Rest { since: Some(*measured), until_ns, ..Rest::default() }, measured.now_ns)
@@ -186,7 +169,8 @@ impl Tuner {
         rest.windows.add(change.nanoseconds, change.rate(), &mut self.noise);
         rest.recent = rest.recent.and(&change);
         rest.seen_ns += change.nanoseconds;
-        let is_due = measured.now_ns >= rest.until_ns && rest.seen_ns >= self.base_ns();
+        let is_due = measured.now_ns >= rest.until_ns || self.did_more(VERY_MUCH_BETTER).is_some();
+        let is_due = is_due && rest.seen_ns >= self.base_ns();
         match self.judge(&mut rest, is_due, measured.now_ns) {
             Judgement::OtherLoad(change) => self.follow(&change, measured),
             Judgement::Usual if is_due => self.begin_trial(measured, rest.windows, change),
@@ -252,17 +236,6 @@ impl Tuner {
         }
         self.search = Search::new(falls);
         self.rest_until(measured.now_ns, SETTLE_MIN_NS, measured)
-    }
-
-    /// After the rate fell, and falls no more: a smaller setting that did more before. One that is
-    /// far away, if there is one: what is near may not lead back.
-    fn did_more(&self, least: f64) -> Option<u32> {
-        let present = self.records.get(self.setting, &self.noise).filter(|_| self.search.has_fallen())?;
-        let best_of = |most: u32| {
-            let (setting, best) = self.records.best(&self.noise, |known| known <= most)?;
-            (difference(present.rate, best.rate) > least).then_some(setting)
-        };
-        best_of(self.setting / FAR).or_else(|| best_of(self.setting.saturating_sub(1)))
     }
 
     /// Requests wait, but too few of them end to compare anything: with a larger setting more of
@@ -344,85 +317,6 @@ impl Tuner {
                 );
             }
         }
-    }
-
-    /// The largest setting, if it is to be tried now: requests wait, and it did not seem to be
-    /// worse before.
-    fn largest(&self, recent: &Change, now_ns: u64) -> Option<u32> {
-        let largest = self.limits.max;
-        let is_possible = self.setting < largest && self.excluded.clamp(largest, now_ns) == largest;
-        if !self.search.largest_is_open() || !is_possible || !recent.is_limited() {
-            return None;
-        }
-        let [present, known] = [self.setting, largest].map(|setting| self.records.get(setting, &self.noise));
-        let seems_worse = present
-            .zip(known)
-            .is_some_and(|(present, known)| difference(known.rate, present.rate) > present.error.hypot(known.error));
-        (!seems_worse).then_some(largest)
-    }
-
-    /// The setting to compare with; none in the present direction if it is at its limit, or failed
-    /// before, or cannot be better.
-    fn candidate(&self, measured: &Measurement, recent: &Change) -> Option<u32> {
-        let factor = self.search.factor();
-        let is_limited = recent.is_limited();
-        let tried = if self.search.goes_up() {
-            let more = (f64::from(self.setting) * factor).round() as u32;
-            is_limited.then(|| more.max(self.setting.saturating_add(1)))?
-        } else if !is_limited && recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED {
-            return None;
-        } else {
-            let used = if is_limited { self.setting } else { self.setting.min(recent.in_flight().ceil() as u32) };
-            let fewer = (f64::from(used) / factor).round() as u32;
-            fewer.min(used.saturating_sub(1))
-        };
-        let tried = self.excluded.clamp(self.limits.clamp(tried), measured.now_ns);
-        if tried == self.setting || (tried > self.setting) != self.search.goes_up() || self.search.has_failed(tried) {
-            return None;
-        }
-        if self.is_known_to_be_worse(tried, measured.now_ns) {
-            return None;
-        }
-        Some(tried)
-    }
-
-    /// Whether a setting did much less shortly before: another trial would cost as much again.
-    fn is_known_to_be_worse(&self, tried: u32, now_ns: u64) -> bool {
-        let [present, tried] = [self.setting, tried].map(|setting| self.records.get(setting, &self.noise));
-        present.zip(tried).is_some_and(|(present, tried)| {
-            let loss = difference(tried.rate, present.rate) - OTHER_LOAD_ERRORS * tried.error.hypot(present.error);
-            loss > 0.0 && now_ns.saturating_sub(tried.at_ns) < self.known_ns(tried.rate / present.rate)
-        })
-    }
-
-    /// For how long it is known that a setting does only this part of what the present one does.
-    /// What a client loses is by chance what others gain.
-    fn known_ns(&self, part: f64) -> u64 {
-        let for_loss_ns = ((1.0 - part) * KNOWN_FOR_ALL_NS) as u64;
-        if self.limits.prefers_larger() { KNOWN_NS } else { KNOWN_NS.max(for_loss_ns) }
-    }
-
-    /// What a setting must gain.
-    fn needed(&self, tried: u32, measured: &Measurement, is_limited: bool) -> f64 {
-        let needed = self.limits.elasticity * (f64::from(tried) / f64::from(self.setting)).ln();
-        let mut needed = if self.search.tries_largest() { needed.min(0.0) } else { needed };
-        if measured.now_ns < self.fallen_until_ns && !self.limits.prefers_larger() {
-            needed = if tried < self.setting { needed.max(GAIN_AFTER_FALL) } else { needed.min(0.0) };
-        }
-        if tried > self.setting && measured.processors.is_some_and(|busy| busy >= FULL_PROCESSORS) {
-            needed = needed.max(GAIN_AT_FULL_PROCESSORS);
-        }
-        if !is_limited {
-            needed = needed.max(GAIN_IF_NOT_LIMITED);
-        }
-        let present = self.records.get(self.setting, &self.noise);
-        if let (Some(present), Some((_, best))) = (present, self.records.best(&self.noise, |_| true))
-            && needed < 0.0
-            && tried < self.setting
-        {
-            needed = needed.max(difference(present.rate, best.rate * (1.0 - BELOW_BEST)).min(0.0));
-        }
-        needed
     }
 
     fn compare(&mut self, tried: u32, needed: f64, is_return: bool, recent: &Change, measured: &Measurement) -> Step {
@@ -521,12 +415,13 @@ impl Tuner {
         if is_taken && (is_return || (tried < from && trial.present_fell(&self.noise))) {
             self.excluded.returned(from, tried, now_ns);
         }
-        let gain = trial.gain(&self.records, &self.noise).0;
+        let (gain, error) = trial.gain(&self.records, &self.noise);
         if !is_taken && tried > from && (gain < -OTHER_LOAD || trial.present_fell(&self.noise)) {
             self.fallen_until_ns = now_ns + FALLEN_NS;
         }
         self.note(&comparison, outcome, measured);
-        let cost_ns = -gain.min(0.0) * (trial.tried_ns() + comparison.settle_ns) as f64;
+        // What it has lost for sure: else a bad guess would keep the setting for long.
+        let cost_ns = -(gain + error).min(0.0) * (trial.tried_ns() + comparison.settle_ns) as f64;
         let found = self.records.get(tried, &self.noise).map_or(0.0, |found| found.rate);
         if is_taken && is_return && difference(self.remembered, found) < -OTHER_LOAD {
             // What is known of others is of another load, too.
