@@ -53,8 +53,7 @@ impl NodeControl {
         targets.follow()?;
         let mut own = Vec::new();
         for assignment in assignments {
-            let (name, value) = parameter_names::split_assignment(assignment)?;
-            tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
+            let (name, value) = parameter_names::set(&tree, assignment)?;
             own.push((name.to_owned(), value.to_owned()));
         }
         let stop = settings::keep(targets, &tree, node, own)?;

@@ -224,13 +224,19 @@ pub fn split_assignment(assignment: &str) -> anyhow::Result<(&str, &str)> {
 pub fn check(assignments: &[String], targets: &[TargetConfig], fsname: &str, has_client: bool) -> anyhow::Result<()> {
     let tree = tree(targets, fsname, has_client)?;
     for assignment in assignments {
-        let (name, value) = split_assignment(assignment)?;
-        if let Some(reason) = absent_parameters::reason(name) {
-            bail!("cannot set {assignment}: there is no '{name}': {reason}");
-        }
-        tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
+        set(&tree, assignment)?;
     }
     Ok(())
+}
+
+/// Sets what an assignment (`NAME=VALUE`) names; returns both parts.
+pub fn set<'a>(tree: &ParameterTree, assignment: &'a str) -> anyhow::Result<(&'a str, &'a str)> {
+    let (name, value) = split_assignment(assignment)?;
+    if let Some(reason) = absent_parameters::reason(name) {
+        bail!("cannot set {assignment}: there is no '{name}': {reason}");
+    }
+    tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
+    Ok((name, value))
 }
 
 /// Refuses a permanent parameter that nothing in the file system has, neither a target, also one

@@ -1,7 +1,7 @@
 //! What a rule is for: `jobid={dd.* cp.0}`, and, for tbf by several fields, such conditions joined
 //! by `&` (and) and `,` (or, which binds less).
 
-use std::ops::RangeInclusive;
+use std::{net::IpAddr, ops::RangeInclusive};
 
 use super::pattern::{Pattern, parse_range};
 use crate::{ClassBy, Facts, Field, Refused};
@@ -57,6 +57,11 @@ impl Condition {
             return Err(Refused::new(text));
         }
         let values = values.strip_prefix('{').and_then(|values| values.strip_suffix('}')).ok_or_else(expected)?;
+        if values.contains(['{', '}']) {
+            return Err(Refused::new(format!(
+                "conditions are joined by '&' (both) or ',' (one of them), and values have no braces: '{text}'"
+            )));
+        }
         let values: Vec<&str> = values.split_whitespace().collect();
         if values.is_empty() || values.len() > VALUES_MAX {
             return Err(Refused::new(format!("a condition has 1 to {VALUES_MAX} values: '{text}'")));
@@ -97,11 +102,22 @@ fn nid_text(value: &str) -> Result<String, Refused> {
         Refused::new(text)
     };
     let Some((address, network)) = value.split_once('@') else {
-        return if value.ends_with('*') { Ok(value.to_owned()) } else { Err(expected()) };
+        return if value.ends_with('*') && is_possible(value, "*") { Ok(value.to_owned()) } else { Err(expected()) };
     };
     let name = network.strip_suffix('0').unwrap_or(network);
     let is_known = network == "*" || NETWORKS.contains(&name);
-    if address.is_empty() || !is_known { Err(expected()) } else { Ok(format!("{address}@{name}")) }
+    if is_known && is_possible(address, name) { Ok(format!("{address}@{name}")) } else { Err(expected()) }
+}
+
+/// Whether a request can have such an address, as far as that shows without trying all of them.
+fn is_possible(address: &str, network: &str) -> bool {
+    if address.contains(['*', '[']) {
+        return address.bytes().all(|byte| byte.is_ascii_hexdigit() || b"*[],-.:".contains(&byte));
+    }
+    match network {
+        "lo" => address == "0",
+        _ => address.parse::<IpAddr>().is_ok() || (network == "*" && address == "0"),
+    }
 }
 
 impl Conditions {

@@ -83,9 +83,15 @@ impl Pattern {
                 [] if rest.is_empty() => return true,
                 [] => {}
             }
-            let Some((after, [_, left @ ..])) = star else { return false };
-            star = Some((after, left));
-            (parts, rest) = (after, left);
+            // A number does not begin within another one.
+            loop {
+                let Some((after, [swallowed, left @ ..])) = star else { return false };
+                star = Some((after, left));
+                if !(swallowed.is_ascii_digit() && matches!(after, [Part::Number(_), ..])) {
+                    (parts, rest) = (after, left);
+                    break;
+                }
+            }
         }
     }
 }
@@ -119,6 +125,11 @@ mod tests {
             ("192.168.*.[2-5,8]@tcp", "192.168.1.6@tcp", false),
             ("*[10-20]", "node15", true),
             ("*[10-20]", "node150", false),
+            ("*[10-20]", "node215", false),
+            ("*[10-20]*", "node215.15", true),
+            ("node1[0-9]", "node15", true),
+            ("*[1-5].*", "job13.0", false),
+            ("*[1-5].*", "job13.5.0", true),
             ("[0-9]", "99999999999999999999", false),
         ] {
             assert_eq!(Pattern::parse(pattern).unwrap().matches(text), expected, "{pattern} {text}");

@@ -19,6 +19,8 @@ pub const RATES: RangeInclusive<u32> = 1..=1_000_000;
 pub const RULES_MAX: usize = 256;
 /// Rate of the rule `default` until it is changed.
 const RATE_DEFAULT: u32 = 10_000;
+/// Longest text of a rule.
+const TEXT_BYTES_MAX: usize = 4096;
 const NAME_BYTES_MAX: usize = 15;
 const DEFAULT: &str = "default";
 
@@ -52,6 +54,9 @@ pub enum RuleCommand {
 impl RuleCommand {
     /// The command in a text, for classes by `class_by`. `opcodes`: all there are.
     pub fn parse(text: &str, class_by: ClassBy, opcodes: &[&'static str]) -> Result<Self, Refused> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Refused::new(format!("a rule has at most {TEXT_BYTES_MAX} characters")));
+        }
         let (first, rest) = split_word(text);
         let (command, rest) = match first {
             "reg" => split_word(rest),
@@ -61,15 +66,17 @@ impl RuleCommand {
         let (name, rest) = split_word(rest);
         match command {
             "start" => {
-                let end = rest.rfind('}').map_or(0, |brace| brace + 1);
-                let (conditions, options) = rest.split_at(end);
-                let (rate, rank) = parse_options(options)?;
                 let name = check_name(name)?;
-                if end == 0 {
+                let Some(brace) = rest.rfind('}') else {
                     return Err(Refused::new(
                         "expected CONDITIONS rate=RATE after the name, such as jobid={dd.*} rate=100",
                     ));
+                };
+                let (conditions, options) = rest.split_at(brace + 1);
+                if let Some(sign) = options.trim_start().chars().next().filter(|first| ['&', ','].contains(first)) {
+                    return Err(Refused::new(format!("expected a condition such as uid={{0}} after '{sign}'")));
                 }
+                let (rate, rank) = parse_options(options)?;
                 let rate = rate.ok_or_else(|| Refused::new("a rule has a rate after its conditions: rate=100"))?;
                 let conditions = Conditions::parse(conditions, class_by, opcodes)?;
                 Ok(RuleCommand::Start { name, conditions, rate, rank })

@@ -126,7 +126,7 @@ pub enum ParameterError {
     #[error("'{0}' is read-only")]
     ReadOnly(String),
     /// Its owner does not accept the value.
-    #[error("'{value}' is not a value for '{name}': {reason}")]
+    #[error("'{}' is not a value for '{name}': {reason}", shown(.value))]
     BadValue {
         /// The parameter.
         name: String,
@@ -174,6 +174,17 @@ pub struct Node {
 #[derive(Clone, Default)]
 pub struct ParameterTree {
     parameters: Arc<RwLock<BTreeMap<String, Arc<Parameter>>>>,
+}
+
+/// A refused value as messages show it: on one line, and not whole if it is long.
+fn shown(value: &str) -> String {
+    const CHARACTERS_MAX: usize = 100;
+    let mut characters = value.chars().flat_map(char::escape_debug);
+    let mut text: String = characters.by_ref().take(CHARACTERS_MAX).collect();
+    if characters.next().is_some() {
+        text.push_str("...");
+    }
+    text
 }
 
 impl ParameterTree {
@@ -242,7 +253,11 @@ impl ParameterTree {
         let mut changed = Vec::new();
         for (name, parameter) in matching {
             let set = parameter.set.as_ref().expect("read-only parameters were refused above");
-            if let Err(reason) = set(value) {
+            if let Err(mut reason) = set(value) {
+                if !changed.is_empty() {
+                    let names: Vec<_> = changed.iter().map(|(name, _): &(String, String)| name.as_str()).collect();
+                    reason.push_str(&format!("; set before that: {}", names.join(", ")));
+                }
                 return Err(ParameterError::BadValue { name, value: value.to_owned(), reason });
             }
             let value = (parameter.get)();
