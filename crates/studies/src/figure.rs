@@ -15,13 +15,14 @@ pub struct BarSeries {
 }
 
 /// Colours that also differ for the colour-blind (Okabe and Ito 2008).
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
+    RGBColor(0, 0, 0),
 ];
 /// Pixels of a figure: a minimum, and for every group.
 const WIDTH_MIN: u32 = 480;

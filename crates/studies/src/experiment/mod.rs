@@ -11,7 +11,10 @@ mod runner;
 mod sentences;
 mod tuned;
 
-use std::{num::NonZero, path::PathBuf};
+use std::{
+    num::NonZero,
+    path::{Path, PathBuf},
+};
 
 pub use ageing::{AgeingArgs, ageing};
 use clap::{Args, ValueEnum};
@@ -21,7 +24,7 @@ use runner::{Series, run_all, show_findings};
 
 use crate::{
     bench::study,
-    figure::{BarSeries, write_bars},
+    figure::{BarSeries, write_bars, write_curves},
     model::costs::APART,
     study::{
         Job, Scale, blast, e1, e2,
@@ -232,9 +235,26 @@ fn e2_fine(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let [one] = run_all(&study, [("", testbed)], arguments, service_threads::run)?;
     let rates = Rates::of(&one.outcomes);
     for phase in ["write", "read"] {
-        println!("\nMiB/s\n{}", e2::fine_lines(&rates, phase).join("\n"));
+        let tables = e2::fine_tables(&rates, phase);
+        println!("\nMiB/s\n{}", e2::fine_lines(&tables, phase).join("\n"));
+        if let Some(directory) = &arguments.figures {
+            tables.iter().try_for_each(|table| draw_fine(directory, table, phase))?;
+        }
     }
     Ok(())
+}
+
+/// A curve for each number of service threads.
+fn draw_fine(directory: &Path, table: &e2::FineTable, phase: &str) -> anyhow::Result<()> {
+    let curve = |(threads, rates): &(u16, [f64; e2::FINE.len()])| BarSeries {
+        name: format!("s={threads}"),
+        values: rates.to_vec(),
+    };
+    let curves: Vec<BarSeries> = table.rows.iter().map(curve).collect();
+    let title = format!("E2: {phase}s of {} with one stripe, by requests in flight and service threads", table.load);
+    let steps = e2::FINE.map(|in_flight| format!("c={in_flight}"));
+    let path = directory.join(format!("e2-fine-{phase}-{}.svg", table.load));
+    write_curves(&path, &title, "MiB/s", &steps, &curves)
 }
 
 /// Where files begin on the arrays of E2, after a stripe does: two chunks and a block. A host file

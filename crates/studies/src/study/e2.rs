@@ -164,22 +164,36 @@ pub fn fine_sweep(scale: Scale) -> Study {
     Study { name: "e2 fine", scale, osts: u32::from(OSTS), jobs, shape: |_, _| Vec::new() }
 }
 
-/// What the finer sweep found of each load: a line for each number of service threads, with the
-/// rate for each number of requests in flight. Loads of which nothing was measured are left out.
-pub fn fine_lines(rates: &Rates, phase: &'static str) -> Vec<String> {
+/// What the finer sweep found of a load.
+pub struct FineTable {
+    /// Name of the load.
+    pub load: String,
+    /// For each number of service threads that was measured, the rate for each number of requests
+    /// in flight of [`FINE`]; NaN for what was not.
+    pub rows: Vec<(u16, [f64; FINE.len()])>,
+}
+
+/// What the finer sweep found. Loads of which nothing was measured are left out.
+pub fn fine_tables(rates: &Rates, phase: &'static str) -> Vec<FineTable> {
     let table = Table(rates);
+    let of_load = |load: Load| {
+        let rate = |service_threads, in_flight| table.get(phase, load, 1, Setting { service_threads, in_flight });
+        let rows = FINE.map(|threads| (threads, FINE.map(|in_flight| rate(threads, in_flight))));
+        let rows = rows.into_iter().filter(|(_, rates)| !rates.iter().all(|rate| rate.is_nan()));
+        FineTable { load: load.name(), rows: rows.collect() }
+    };
+    LOADS.map(of_load).into_iter().filter(|table| !table.rows.is_empty()).collect()
+}
+
+/// The same as text: a line for each number of service threads.
+pub fn fine_lines(tables: &[FineTable], phase: &str) -> Vec<String> {
     let columns = FINE.map(|in_flight| format!("{:>6}", format!("c={in_flight}"))).concat();
     let mut lines = Vec::new();
-    for load in LOADS {
-        let rate = |service_threads, in_flight| table.get(phase, load, 1, Setting { service_threads, in_flight });
-        let is_measured = |threads| FINE.iter().any(|in_flight| !rate(threads, *in_flight).is_nan());
-        let measured: Vec<u16> = FINE.into_iter().filter(|threads| is_measured(*threads)).collect();
-        if !measured.is_empty() {
-            lines.push(format!("{:<14}{columns}", format!("{}, {phase}", load.name())));
-        }
-        for service_threads in measured {
+    for table in tables {
+        lines.push(format!("{:<14}{columns}", format!("{}, {phase}", table.load)));
+        for (service_threads, rates) in &table.rows {
             let shown = |rate: f64| if rate.is_nan() { "-".to_owned() } else { format!("{rate:.0}") };
-            let row = FINE.map(|in_flight| format!("{:>6}", shown(rate(service_threads, in_flight)))).concat();
+            let row = rates.map(|rate| format!("{:>6}", shown(rate))).concat();
             lines.push(format!("{:<14}{row}", format!("s={service_threads}")));
         }
     }
@@ -426,7 +440,7 @@ mod tests {
             seconds: 1024.0 / rate(job),
         };
         let outcomes: Vec<Outcome> = study.jobs.iter().map(outcome).collect();
-        let lines = fine_lines(&Rates::of(&outcomes), "write");
+        let lines = fine_lines(&fine_tables(&Rates::of(&outcomes), "write"), "write");
         assert_eq!(lines.len(), 6 * 8);
         assert_eq!(lines[0], "1x1, write       c=1   c=2   c=4   c=8  c=16  c=32  c=64");
         assert_eq!(lines[7], "s=64               1     2     4     8    16    32    64");
