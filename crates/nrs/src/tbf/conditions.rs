@@ -3,6 +3,8 @@
 
 use std::{net::IpAddr, ops::RangeInclusive};
 
+use types::limits::JOB_NAME_BYTES_MAX;
+
 use super::pattern::{Pattern, parse_range};
 use crate::{ClassBy, Facts, Field, Refused};
 
@@ -67,7 +69,14 @@ impl Condition {
             return Err(Refused::new(format!("a condition has 1 to {VALUES_MAX} values: '{text}'")));
         }
         let nid = |value: &&str| Pattern::parse(&nid_text(value)?);
-        let patterns = || values.iter().map(|value| Pattern::parse(value)).collect::<Result<Vec<_>, _>>();
+        let job = |value: &&str| {
+            let pattern = Pattern::parse(value)?;
+            if pattern.bytes_min() > JOB_NAME_BYTES_MAX {
+                let text = format!("names of jobs have at most {JOB_NAME_BYTES_MAX} characters: '{value}'");
+                return Err(Refused::new(text));
+            }
+            Ok(pattern)
+        };
         let ids = || {
             let id = |value: &&str| {
                 parse_range(value).ok_or_else(|| {
@@ -82,7 +91,7 @@ impl Condition {
         };
         match field {
             Field::Nid => values.iter().map(nid).collect::<Result<_, _>>().map(Condition::Nid),
-            Field::Job => patterns().map(Condition::Job),
+            Field::Job => values.iter().map(job).collect::<Result<_, _>>().map(Condition::Job),
             Field::Opcode => values.iter().map(opcode).collect::<Result<_, _>>().map(Condition::Opcode),
             Field::Uid => ids().map(Condition::Uid),
             Field::Gid => ids().map(Condition::Gid),

@@ -61,6 +61,11 @@ impl Pattern {
         Ok(Self(parts))
     }
 
+    /// Length of the shortest text that it matches, if numbers have one digit.
+    pub fn bytes_min(&self) -> usize {
+        self.0.iter().filter(|part| **part != Part::Any).count()
+    }
+
     /// Whether it matches the whole text. Only the last `*` is ever tried again: what stands before
     /// it has been matched as early as possible.
     pub fn matches(&self, text: &str) -> bool {

@@ -150,6 +150,7 @@ fn wrong_rules_are_refused_with_what_is_allowed() {
     for (text, said) in [
         ("start two uid={1} rate=1", "are for jobid={...}, not for uid"),
         ("start two jobid={a},jobid={b} rate=1", "has one condition"),
+        ("start two jobid={32_characters_are_no_name_of_a_j*} rate=1", "at most 31 characters"),
     ] {
         let refused = by_job.change_rules(0, text, OPCODES).unwrap_err().to_string();
         assert!(refused.contains(said), "{text}: {refused}");
