@@ -26,7 +26,7 @@ const POSTPONED_MAX: u32 = 3;
 const COST_NEARBY: f64 = 0.1;
 /// ... with the largest setting, which is what there would be without the tuner, so that the first
 /// round is over soon and trials of what does much less are, too, ...
-const COST_LARGEST: f64 = 0.05;
+const COST_LARGEST: f64 = 0.03;
 /// ... and later: less than what a search may cost in all.
 const COST_LATER: f64 = 0.02;
 

@@ -1,25 +1,20 @@
-//! The share of the host's processor time that is used, from `/proc/stat`.
-//!
-//! Downside: of the whole host, also where a process may use a part of it only.
+//! Processor time of the whole host, from `/proc/stat`.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
-
-use parking_lot::Mutex;
-
-/// The counters are in hundredths of a second: shorter times show little.
-const INTERVAL: Duration = Duration::from_millis(200);
+use std::fs;
 
 /// Time that all processors have spent since the host started, in hundredths of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Times {
+pub(super) struct Times {
     total: u64,
     idle: u64,
 }
 
 impl Times {
+    /// Up to now; `None` if the host does not tell.
+    pub(super) fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
     /// The first line: `cpu user nice system idle iowait irq softirq steal guest guest_nice`.
     fn parse(text: &str) -> Option<Self> {
         let numbers = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
@@ -29,37 +24,10 @@ impl Times {
     }
 
     /// Share that was used since `before`.
-    fn used_since(self, before: Self) -> Option<f64> {
+    pub(super) fn used_since(self, before: Self) -> Option<f64> {
         let total = self.total.checked_sub(before.total).filter(|total| *total > 0)?;
         let idle = self.idle.saturating_sub(before.idle).min(total);
         Some((total - idle) as f64 / total as f64)
-    }
-}
-
-/// See the module documentation.
-#[derive(Debug, Default)]
-pub struct ProcessorTime(Mutex<Option<Last>>);
-
-#[derive(Debug)]
-struct Last {
-    at: Instant,
-    times: Times,
-    used: Option<f64>,
-}
-
-impl ProcessorTime {
-    /// Share of the processor time that was used recently, 0 to 1: since the last call some time
-    /// ago. `None` if it is not known (yet).
-    pub fn used(&self) -> Option<f64> {
-        let mut last = self.0.lock();
-        let now = Instant::now();
-        if let Some(last) = last.as_ref().filter(|last| now.duration_since(last.at) < INTERVAL) {
-            return last.used;
-        }
-        let times = Times::parse(&fs::read_to_string("/proc/stat").ok()?)?;
-        let used = last.as_ref().and_then(|last| times.used_since(last.times));
-        *last = Some(Last { at: now, times, used });
-        used
     }
 }
 
@@ -87,6 +55,6 @@ mod tests {
 
     #[test]
     fn this_host_tells() {
-        assert!(Times::parse(&fs::read_to_string("/proc/stat").unwrap()).is_some_and(|times| times.total > 0));
+        assert!(Times::now().is_some_and(|times| times.total > 0));
     }
 }
