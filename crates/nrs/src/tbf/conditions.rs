@@ -1,7 +1,9 @@
 //! What a rule is for: `jobid={dd.* cp.0}`, and, for tbf by several fields, such conditions joined
 //! by `&` (and) and `,` (or, which binds less).
 
-use std::{net::IpAddr, ops::RangeInclusive};
+// Addresses alone: `core` has no sockets.
+use core::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use types::limits::JOB_NAME_BYTES_MAX;
 

@@ -154,9 +154,9 @@ impl<'a> Records<'a> {
         Ok(record)
     }
 
-    /// Whether a change by a layout of this generation may be made: see [`check_fence`], and it must
-    /// not make an object that is gone. Asked under the lock of the change's range, for which the
-    /// removal of the object waits. `record`: the object's.
+    /// Whether a change by a layout of this generation may be made: see [`check_fence`], and it
+    /// must not make an object that is gone. Asked under the lock of the change's range, for which
+    /// the removal of the object waits. `record`: the object's.
     pub fn check_change(
         &self,
         object: ObjectId,

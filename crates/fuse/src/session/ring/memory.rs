@@ -6,8 +6,8 @@
 //! ```
 //! Anonymous memory: a page takes memory from its first use on, so an entry that was never used
 //! takes none. Most requests are small and touch two pages of their entry; an entry that has
-//! carried a large READ or WRITE keeps what that took. The kernel uses the entry that was answered last,
-//! so few entries do the work of a mount with little in flight.
+//! carried a large READ or WRITE keeps what that took. The kernel uses the entry that was answered
+//! last, so few entries do the work of a mount with little in flight.
 
 use std::{io, ptr::NonNull, sync::Arc};
 
